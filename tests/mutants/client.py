@@ -32,7 +32,7 @@ FAULTS = (
     Fault(
         "batch-that-is-given-up-leaves-no-gap",
         f"{_KAFKA}/producer/queue.py",
-        "        if self._idempotent and numbered:",
+        "        if self._idempotent and numbered and not self._transactional:",
         "        if self._idempotent and numbered and batch.in_flight:",
         (f"{_UNIT}/producer/test_producer_queue.py",),
     ),
@@ -49,6 +49,27 @@ FAULTS = (
         "        batches = self._not_late(batches)\n",
         "",
         (f"{_UNIT}/producer/test_producer_sender.py",),
+    ),
+    Fault(
+        "batch-of-an-aborted-transaction-is-sent-again",
+        f"{_KAFKA}/producer/sender.py",
+        "return self._transaction is not None and not self._transaction.sending",
+        "return False",
+        (f"{_UNIT}/producer/test_transactions.py",),
+    ),
+    Fault(
+        "transaction-is-committed-without-its-offsets",
+        f"{_KAFKA}/producer/transactions/manager.py",
+        "                self._sender.transaction_failed(error)\n                if isinstance",
+        "                if isinstance",
+        (f"{_UNIT}/producer/test_transactions.py",),
+    ),
+    Fault(
+        "epoch-stays-after-an-abort-of-the-first-flow",
+        f"{_KAFKA}/producer/transactions/manager.py",
+        "self.state.renew = self.state.adds_partitions",
+        "pass",
+        (f"{_UNIT}/producer/test_transactions.py",),
     ),
     Fault(
         "commit-is-sent-after-a-later-one",

@@ -139,6 +139,10 @@ PRODUCER: dict[str, str] = {
     "receive_message_max_bytes": "maximum size of a broker's response",
     "retries": "attempts of a batch; by default only `delivery_timeout_ms` ends them",
     "retry_backoff_ms": "the first pause before a request is repeated; it doubles each time, up to 1 s",
+    "transaction_timeout_ms": "the cluster aborts a transaction that is open for longer",
+    "transactional_id": (
+        "the name under which the producer writes in transactions; a later producer of the name fences it"
+    ),
     "value_serializer": "as `key_serializer`",
 }
 """Options of a producer whose meaning is not the consumer's."""

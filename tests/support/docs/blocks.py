@@ -80,6 +80,9 @@ NOT_RUN = (
         "a line for each reader; compiled",
     ),
     NotRun("reference/sinks.md", "pyarrow.dataset", "a line for each reader; compiled"),
+    NotRun(
+        "reference/producer.md", "transactional_id", "the dev broker has none; test_transactions_brokers.py"
+    ),
     NotRun("reference/client.md", "new.stand_by", "two processes; integration/takeover makes the calls"),
     NotRun("reference/worker.md", "schemaFile: FILE", "names every field, of which a file has some"),
     NotRun("reference/worker.md", "sparkFormat: orc", "names every field, of which a file has some"),

@@ -43,6 +43,10 @@ _RELEASES = {
     "SaslAuthenticate": "1.0",
     "DeleteGroups": "1.1",
     "DescribeConfigs": "1.1",
+    "AddPartitionsToTxn": "0.11.0",
+    "AddOffsetsToTxn": "0.11.0",
+    "EndTxn": "0.11.0",
+    "TxnOffsetCommit": "0.11.0",
     "CreateTopics": "0.11.0",
     "DeleteTopics": "0.11.0",
     "DescribeCluster": "2.8",
@@ -104,6 +108,10 @@ _ANY_API = {
     E.INVALID_REGULAR_EXPRESSION: "a broker takes RE2's syntax: no look-around, no references, "
     "repetitions of at most 1,000",
     E.REBALANCE_IN_PROGRESS: "call poll() to rejoin, then repeat",
+    E.INVALID_TXN_STATE: "no transaction is open in the cluster: it has timed out (transaction_timeout_ms)",
+    E.TRANSACTION_ABORTABLE: "abort the transaction, and do its work again",
+    E.INVALID_TRANSACTION_TIMEOUT: "transaction_timeout_ms must be above 0 and not above the broker's "
+    "transaction.max.timeout.ms (by default 900000)",
     E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "the user needs the ACL operation Write on the TransactionalId",
     E.OFFSET_MOVED_TO_TIERED_STORAGE: "seek() to the beginning of the broker's log",
     E.FENCED_LEADER_EPOCH: "the partition has a newer leader",

@@ -37,6 +37,7 @@ def test_properties_of_java_become_options() -> None:
     assert config.key_serializer("é") == "é".encode()
     assert config.value_serializer is upper
     assert config.send_buffer_bytes is None
+    assert config.transactional_id is None
 
 
 @pytest.mark.parametrize(
@@ -45,7 +46,7 @@ def test_properties_of_java_become_options() -> None:
         ({"linger.mss": "1"}, "did you mean 'linger.ms'"),
         ({"linger_ms": "1"}, "unknown property 'linger_ms'"),
         ({"linger.ms": "soon"}, "linger.ms must be a number"),
-        ({"transactional.id": "t"}, "transactions are not supported"),
+        ({"transactional.id": "t", "acks": "1"}, "transactions need acks"),
         ({"value.serializer": "org.example.Avro"}, "module:name"),
         ({"interceptor.classes": "org.example.Counts"}, "module:Class"),
         ({"interceptor.classes": "pathlib:Path"}, "neither on_send"),

@@ -22,7 +22,7 @@ from slackwater.kafka.net import name_lookup
 from slackwater.kafka.net.backoff import Backoff
 from slackwater.kafka.net.connection import ByVersion, Connect, Connection, RequestTimeoutError
 from slackwater.kafka.net.connection_settings import NOT_COUNTED, ConnectionSettings, Traffic
-from slackwater.kafka.net.coordinators import Coordinators
+from slackwater.kafka.net.coordinators import Coordinators, KeyType
 from slackwater.kafka.net.dialer import (
     Address,
     Resolve,
@@ -143,6 +143,9 @@ class Cluster:
         self._refresh_scope: frozenset[str] | None = frozenset()
         self._keeper: asyncio.Task[None] | None = None
         self._coordinators = Coordinators(self._ask_for_coordinators, self.metadata, self._retry_backoff)
+        self.transaction_coordinators = Coordinators(
+            self._ask_for_coordinators, self.metadata, self._retry_backoff, KeyType.TRANSACTION
+        )
         self._closed = False
 
     # -- life ------------------------------------------------------------------------------------
@@ -310,6 +313,7 @@ class Cluster:
             log.warning("starting again from the bootstrap servers: %s", why)
         self.metadata.brokers = {}
         self._coordinators.clear()
+        self.transaction_coordinators.clear()
         self._pool.drop_all("the client starts again from the bootstrap servers")
         return True
 

@@ -126,6 +126,8 @@ class Connection(asyncio.BufferedProtocol):
         self.address = address(host, port)
         self.versions: dict[int, tuple[int, int]] = {}
         """API key -> lowest and highest version of the broker."""
+        self.features: dict[str, int] = {}
+        """The cluster's finalized features and their levels (KIP-584), as the broker knew them."""
         self.on_close: Callable[[Connection], None] | None = None
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
@@ -282,6 +284,7 @@ class Connection(asyncio.BufferedProtocol):
             name = ErrorCode.name_of(response.error_code)
             raise KafkaConnectionError(f"the broker at {self.address} refused ApiVersions: {name}")
         self.versions = {api.api_key: (api.min_version, api.max_version) for api in response.api_keys}
+        self.features = {feature.name: feature.max_version_level for feature in response.finalized_features}
 
     async def _ask_versions(self, version: int) -> m.ApiVersionsResponse:
         def decode(payload: Buffer, room_bytes: int | None) -> m.ApiVersionsResponse:

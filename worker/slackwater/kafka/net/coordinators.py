@@ -1,9 +1,11 @@
-"""Coordinators of groups: looked up by FindCoordinator and cached until a caller reports them as moved."""
+"""Coordinators of groups and of transactions: looked up by FindCoordinator and cached until a caller reports
+them as moved."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from enum import IntEnum
 
 from slackwater.kafka.errors import BrokerError, KafkaError, KafkaTimeoutError, for_code
 from slackwater.kafka.net.backoff import Backoff
@@ -12,6 +14,17 @@ from slackwater.kafka.protocol.actions import Action, action_for
 from slackwater.kafka.protocol.metadata import Broker, ClusterMetadata
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import ErrorCode
+
+
+class KeyType(IntEnum):
+    """What a coordinator is asked for, by FindCoordinator's numbers."""
+
+    GROUP = 0
+    TRANSACTION = 1
+
+    def __str__(self) -> str:
+        return "group" if self is KeyType.GROUP else "transactional id"
+
 
 Ask = Callable[[ByVersion[m.FindCoordinatorResponse]], Awaitable[m.FindCoordinatorResponse]]
 """Asks any broker."""
@@ -23,8 +36,10 @@ _BATCHED = 4
 class Coordinators:
     """A cache of coordinators. Their addresses go to ``metadata``; ``backoff`` paces repeated lookups."""
 
-    def __init__(self, ask: Ask, metadata: ClusterMetadata, backoff: Backoff) -> None:
-        self._ask, self._metadata, self._backoff = ask, metadata, backoff
+    def __init__(
+        self, ask: Ask, metadata: ClusterMetadata, backoff: Backoff, key_type: KeyType = KeyType.GROUP
+    ) -> None:
+        self._ask, self._metadata, self._backoff, self._key_type = ask, metadata, backoff, key_type
         self._known: dict[str, int] = {}
 
     async def wait_for(self, group: str, limit_ms: int) -> int:
@@ -76,7 +91,7 @@ class Coordinators:
         while waiting:
             asked = list(waiting)
             try:
-                response = await (ask or self._ask)(_request(asked))
+                response = await (ask or self._ask)(_request(asked, self._key_type))
             except KafkaError as exc:
                 return {**errors, **dict.fromkeys(waiting, exc)}
             coordinators = response.coordinators or [_as_batched(response, asked[0])]
@@ -85,7 +100,9 @@ class Coordinators:
             for coordinator in coordinators:
                 if coordinator.error_code:
                     errors[coordinator.key] = for_code(
-                        coordinator.error_code, f"of group {coordinator.key!r}", api="FindCoordinator"
+                        coordinator.error_code,
+                        f"of {self._key_type} {coordinator.key!r}",
+                        api="FindCoordinator",
                     )
                 else:
                     self._metadata.learn_broker(
@@ -95,7 +112,9 @@ class Coordinators:
             for group in asked:
                 if response.coordinators and group not in answered:
                     errors[group] = for_code(
-                        ErrorCode.COORDINATOR_NOT_AVAILABLE, f"of group {group!r}", api="FindCoordinator"
+                        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+                        f"of {self._key_type} {group!r}",
+                        api="FindCoordinator",
                     )
         return errors
 
@@ -111,11 +130,11 @@ def _as_batched(response: m.FindCoordinatorResponse, group: str) -> m.FindCoordi
     )
 
 
-def _request(groups: list[str]) -> ByVersion[m.FindCoordinatorResponse]:
+def _request(groups: list[str], key_type: KeyType) -> ByVersion[m.FindCoordinatorResponse]:
     def make(version: int) -> m.FindCoordinatorRequest:
         if version >= _BATCHED:
-            return m.FindCoordinatorRequest(coordinator_keys=groups)
-        return m.FindCoordinatorRequest(key=groups[0])
+            return m.FindCoordinatorRequest(coordinator_keys=groups, key_type=key_type)
+        return m.FindCoordinatorRequest(key=groups[0], key_type=key_type)
 
     return ByVersion(m.FindCoordinatorRequest, make)
 

@@ -26,6 +26,8 @@ class Accumulator:
         self.lock = threading.RLock()
         self._room = threading.Condition(self.lock)
         self._on_room: list[Callable[[], None]] = []
+        self.check_record: Callable[[], None] = lambda: None
+        """Called under the lock before a record is added; raises if it must not be."""
         self.queues: dict[TopicPartition, PartitionQueue] = {}
         """Only under the lock."""
         self.used_bytes = 0
@@ -50,6 +52,7 @@ class Accumulator:
         partition's open batch.
         """
         with self.lock:
+            self.check_record()
             queue = self.queues.get(tp)
             if queue is None:
                 queue = self.queues[tp] = self._new_queue(tp)
@@ -84,10 +87,12 @@ class Accumulator:
             tp,
             idempotent=self._config.enable_idempotence,
             max_in_flight=self._config.max_in_flight_requests_per_connection,
+            transactional=self._config.transactional_id is not None,
         )
 
     def _new_batch(self, tp: TopicPartition, now_ms: float) -> ProducerBatch:
-        builder = BatchBuilder(self._config.codec, self._config.batch_size)
+        transactional = self._config.transactional_id is not None
+        builder = BatchBuilder(self._config.codec, self._config.batch_size, transactional=transactional)
         return ProducerBatch(tp, builder, now_ms, now_ms + self._config.delivery_timeout_ms)
 
     def wait_for_room(self, timeout_s: float) -> bool:

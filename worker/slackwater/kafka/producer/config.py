@@ -32,14 +32,11 @@ _MAX_IN_FLIGHT_IDEMPOTENT = 5
 
 
 _KEYWORDS_ALONE = ("api_version", "metrics_enabled", "partitioner", "security")
-_TRANSACTIONS = "transactions are not supported"
 _LEVEL = "each codec compresses at its default level"
 _KEYLESS = "records without a key fill one partition's batch, then another's (KIP-480)"
 _NOT_HERE: dict[str, NotHere] = {
     **NOT_HERE,
-    "transactional.id": NotHere(_TRANSACTIONS, ("",)),
-    "transaction.timeout.ms": NotHere(_TRANSACTIONS),
-    "transaction.two.phase.commit.enable": NotHere(_TRANSACTIONS, ("", "false")),
+    "transaction.two.phase.commit.enable": NotHere("KIP-939 is not supported", ("", "false")),
     **dict.fromkeys((f"compression.{codec}.level" for codec in ("gzip", "lz4", "zstd")), NotHere(_LEVEL)),
     "partitioner.class": NotHere("a Java class; set partitioner", ("",)),
     "partitioner.ignore.keys": NotHere("set partitioner", ("", "false")),
@@ -67,6 +64,8 @@ class ProducerConfig:
     ``max_block_ms``: how long ``send`` waits for metadata or for room in ``buffer_memory``.
     ``allow_auto_create_topics``: a topic that does not exist is made by the broker, if that allows it.
     ``security`` is made of kafka-python's ``security_protocol``, ``sasl_*`` and ``ssl_*``, or given as it is.
+    ``transactional_id``: its producer writes in transactions, and fences an earlier one with the same id.
+    ``transaction_timeout_ms``: after it the cluster aborts an open transaction.
     ``retries`` bounds the attempts of a batch (default: only the delivery timeout does).
     ``interceptor_classes``: classes, objects or ``module:Class``, in their order; see
     :class:`~.interceptors.ProducerInterceptor`.
@@ -79,6 +78,8 @@ class ProducerConfig:
     client_id: str = "slackwater-producer"
     acks: int | str = "all"
     enable_idempotence: bool = True
+    transactional_id: str | None = None
+    transaction_timeout_ms: int = 60_000
     compression_type: str | None = None
     linger_ms: int = 5
     batch_size: int = 64 * 1024
@@ -124,6 +125,9 @@ class ProducerConfig:
                 f"delivery_timeout_ms={self.delivery_timeout_ms}: must be at least linger_ms + "
                 f"request_timeout_ms = {self.linger_ms + self.request_timeout_ms}"
             )
+        self._at_least("transaction_timeout_ms", 1)
+        if self.transactional_id is not None:
+            self._check_transactional_id()
         if self.enable_idempotence:
             self._check_idempotence()
         check_interceptors(self.interceptor_classes, ("on_send", "on_acknowledgement"))
@@ -144,6 +148,8 @@ class ProducerConfig:
                 given[keyword] = parse(name, value, types[keyword])
                 if name in ("key.serializer", "value.serializer") and isinstance(value, str):
                     given[keyword] = by_java_class(name, given[keyword], properties)
+                if name == "transactional.id":
+                    given[keyword] = given[keyword] or None
             elif name in LISTS_AND_TEXTS:
                 continue
             elif name in _NOT_HERE:
@@ -181,6 +187,17 @@ class ProducerConfig:
         value = getattr(self, name)
         if not isinstance(value, int) or value < least:
             raise KafkaConfigurationError(f"{name}={value!r}: write a whole number of {least} or more")
+
+    def _check_transactional_id(self) -> None:
+        if not isinstance(self.transactional_id, str) or not self.transactional_id:
+            raise KafkaConfigurationError(
+                f"transactional_id={self.transactional_id!r}: write a name, or None for no transactions"
+            )
+        if not self.enable_idempotence:
+            raise KafkaConfigurationError(
+                f'transactional_id={self.transactional_id!r}: transactions need acks="all" and '
+                "enable_idempotence=True"
+            )
 
     def _check_idempotence(self) -> None:
         hint = "or set enable_idempotence=False"

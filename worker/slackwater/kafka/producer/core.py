@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import math
 import operator
 import random
@@ -32,11 +33,15 @@ from slackwater.kafka.producer.config import ProducerConfig
 from slackwater.kafka.producer.metrics import ProducerMetrics
 from slackwater.kafka.producer.partitioner import next_sticky, partition_for_key
 from slackwater.kafka.producer.sender import Sender
+from slackwater.kafka.producer.transactions.manager import Transactions
+from slackwater.kafka.producer.transactions.states import TransactionEvent, TransactionStatus
 from slackwater.kafka.protocol.metadata import ClusterMetadata
 from slackwater.kafka.records import HEADER_BYTES, record_size
 from slackwater.kafka.serializers import SerializerLike
 from slackwater.kafka.structs import TopicPartition
 from slackwater.kafka.wire.errors import ErrorCode
+
+log = logging.getLogger(__name__)
 
 _ENDS_BY_WAITING = frozenset(
     {
@@ -91,7 +96,14 @@ class ProducerCore:
             rng=rng,
         )
         self.cluster.on_metadata.append(self._metadata_changed)
-        self.sender = Sender(self.cluster, self.accumulator, config, clock, rng, self.metrics)
+        state = None if config.transactional_id is None else TransactionStatus()
+        self.sender = Sender(self.cluster, self.accumulator, config, clock, rng, self.metrics, state)
+        self._transactions: Transactions | None = None
+        if state is not None:
+            self._transactions = Transactions(
+                state, self.cluster, self.accumulator, self.sender, config, clock, rng
+            )
+            self.accumulator.check_record = partial(state.check, TransactionEvent.SEND)
         self.topics: dict[str, TopicPartitions] = {}
         """Topics with known partitions; entries are replaced as a whole, so any thread may read."""
         self._sticky: dict[str, TopicPartition] = {}
@@ -191,16 +203,13 @@ class ProducerCore:
     ) -> None:
         """Raises for a record that can never be sent.
 
-        :class:`IllegalStateError` (closed, or not started), :class:`TypeError` (not bytes),
-        :class:`IllegalArgumentError` (a time out of range), :class:`MessageSizeTooLargeError`, and the error
-        that ended an idempotent producer.
+        :class:`IllegalStateError` (closed, not started, or not in a transaction), :class:`TypeError` (not
+        bytes), :class:`IllegalArgumentError` (a time out of range), :class:`MessageSizeTooLargeError`,
+        :class:`AbortableTransactionError`, and the error that ended an idempotent producer.
         """
-        if self._task is None:
-            raise IllegalStateError("call start() first" if self._of_parent is None else MADE_BEFORE_FORK)
-        if self.closed:
-            raise IllegalStateError("the producer is closed")
-        if self.sender.fatal is not None:
-            raise self.sender.fatal
+        self._check_alive()
+        if self._transactions is not None:
+            self._transactions.state.check(TransactionEvent.SEND)
         if timestamp_ms is not None and not 0 <= _integer("timestamp_ms", timestamp_ms) < 2**63:
             raise IllegalArgumentError(f"timestamp_ms must be 0 to 2**63 - 1, not {timestamp_ms}")
         size = record_size(key, value, headers) + HEADER_BYTES
@@ -209,6 +218,39 @@ class ProducerCore:
                 f"a record of {size} bytes to topic {topic!r} is larger than max_request_size "
                 f"({self.config.max_request_size}) or buffer_memory ({self.config.buffer_memory})"
             )
+
+    def _check_alive(self) -> None:
+        if self._task is None:
+            raise IllegalStateError("call start() first" if self._of_parent is None else MADE_BEFORE_FORK)
+        if self.closed:
+            raise IllegalStateError("the producer is closed")
+        if self.sender.fatal is not None:
+            raise self.sender.fatal
+
+    def transactions(self) -> Transactions:
+        """For the calls on transactions.
+
+        Raises :class:`IllegalStateError` without a ``transactional_id``, and what :meth:`check` does for a
+        producer that is of no use.
+        """
+        self._check_alive()
+        if self._transactions is None:
+            raise IllegalStateError("the producer has no transactions: set transactional_id")
+        return self._transactions
+
+    @property
+    def abortable(self) -> bool:
+        """Whether a transaction is open that can be aborted."""
+        return self._transactions is not None and self._transactions.state.abortable
+
+    async def end_open_transaction(self) -> None:
+        """Aborts the transaction that is open when the producer closes, if there is one."""
+        if self._transactions is None or not self.abortable:
+            return
+        try:
+            await self._transactions.abort()
+        except KafkaError as exc:
+            log.warning("the open transaction is left to its time limit: it was not aborted: %s", exc)
 
     def try_send(
         self,

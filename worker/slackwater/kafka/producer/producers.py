@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Iterable, Mapping
-from contextlib import ExitStack
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import fields
 from functools import partial
 from types import TracebackType
@@ -22,6 +22,7 @@ from slackwater.kafka.producer.config import ProducerConfig
 from slackwater.kafka.producer.core import ProducerCore, chosen_partition, serialize
 from slackwater.kafka.producer.interceptors import ProducerInterceptors, ProducerRecord
 from slackwater.kafka.serializers import closing
+from slackwater.kafka.structs import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 
 
 class _Shared:
@@ -149,15 +150,52 @@ class AsyncProducer(_Shared):
         if outcomes and (await asyncio.wait(outcomes, timeout=timeout))[1]:
             raise _not_flushed(batches, timeout)
 
+    async def init_transactions(self) -> None:
+        """See :meth:`KafkaProducer.init_transactions`."""
+        await self._core.transactions().init()
+
+    async def begin_transaction(self) -> None:
+        """See :meth:`KafkaProducer.begin_transaction`."""
+        self._core.transactions().begin()
+
+    async def send_offsets_to_transaction(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group_metadata: ConsumerGroupMetadata
+    ) -> None:
+        """See :meth:`KafkaProducer.send_offsets_to_transaction`."""
+        await self._core.transactions().send_offsets(offsets, group_metadata)
+
+    async def commit_transaction(self) -> None:
+        """See :meth:`KafkaProducer.commit_transaction`."""
+        await self._core.transactions().commit()
+
+    async def abort_transaction(self) -> None:
+        """See :meth:`KafkaProducer.abort_transaction`."""
+        await self._core.transactions().abort()
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Self]:
+        """See :meth:`KafkaProducer.transaction`."""
+        await self.begin_transaction()
+        try:
+            yield self
+            await self.commit_transaction()
+        except BaseException:
+            if self._core.abortable:
+                await self.abort_transaction()
+            raise
+
     async def close(self, timeout: float | None = None) -> None:
-        """Flushes for up to ``timeout`` seconds and closes; remaining records fail. May be called again."""
+        """Flushes for up to ``timeout`` seconds and closes; remaining records fail. An open transaction is
+        aborted. May be called again."""
         if self._core.closed:
             return
         self._core.closed = True
         with self._closing_extensions():
             try:
+                async with asyncio.timeout(timeout):
+                    await self._core.end_open_transaction()
                 await self.flush(timeout)
-            except KafkaTimeoutError:
+            except (KafkaTimeoutError, TimeoutError):
                 pass
             finally:
                 await self._core.stop()
@@ -275,13 +313,71 @@ class KafkaProducer(_Shared):
             if not batch.finished.wait(left):
                 raise _not_flushed(batches, timeout)
 
+    def init_transactions(self) -> None:
+        """Fences earlier producers with the ``transactional_id``, and ends their transaction. To be called
+        once, before the first transaction.
+
+        Raises :class:`KafkaTimeoutError` after ``max_block_ms`` (call it again), and
+        :class:`FatalTransactionError`: no right to the id, another producer has taken over, or a broker that
+        lacks transactions.
+        """
+        self._thread.run(self._core.transactions().init())
+
+    def begin_transaction(self) -> None:
+        """Starts a transaction, which the following records belong to. Sends nothing."""
+        self._core.transactions().begin()
+
+    def send_offsets_to_transaction(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group_metadata: ConsumerGroupMetadata
+    ) -> None:
+        """Commits offsets with the transaction (KIP-447).
+
+        ``offsets``: by partition the next one to read. ``group_metadata``: ``consumer.group_metadata()``: its
+        member id and generation (or epoch) fence the offsets, so the consumer has to be in its group. Raises
+        :class:`AbortableTransactionError` after any failure, :class:`FatalTransactionError`, and
+        :class:`IllegalStateError` outside of a transaction.
+        """
+        self._thread.run(self._core.transactions().send_offsets(offsets, group_metadata))
+
+    def commit_transaction(self) -> None:
+        """Waits until all records are stored, and commits them and the offsets.
+
+        Raises :class:`AbortableTransactionError` when a record or the offsets failed, or the transaction has
+        timed out: call :meth:`abort_transaction`, and read the input again from the committed offsets.
+        :class:`KafkaTimeoutError` after ``max_block_ms``: it may be committed; call this again.
+        :class:`FatalTransactionError`, such as :class:`ProducerFencedError`: close the producer.
+        """
+        self._thread.run(self._core.transactions().commit())
+
+    def abort_transaction(self) -> None:
+        """Discards the transaction: records that are not sent yet fail with :class:`TransactionAbortedError`.
+
+        Raises :class:`KafkaTimeoutError` after ``max_block_ms`` (call it again) and
+        :class:`FatalTransactionError`.
+        """
+        self._thread.run(self._core.transactions().abort())
+
+    @contextmanager
+    def transaction(self) -> Iterator[Self]:
+        """A transaction as a ``with`` block: committed at its end, aborted if it or the commit raises."""
+        self.begin_transaction()
+        try:
+            yield self
+            self.commit_transaction()
+        except BaseException:
+            if self._core.abortable:
+                self.abort_transaction()
+            raise
+
     def close(self, timeout: float | None = None) -> None:
-        """Flushes for up to ``timeout`` seconds and closes; remaining records fail. May be called again."""
+        """Flushes for up to ``timeout`` seconds and closes; remaining records fail. An open transaction is
+        aborted. May be called again."""
         if self._core.closed:
             return
         self._core.closed = True
         with self._closing_extensions():
             try:
+                self._thread.run(self._core.end_open_transaction(), timeout)
                 self.flush(timeout)
             except KafkaTimeoutError:
                 pass

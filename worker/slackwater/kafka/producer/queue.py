@@ -16,6 +16,9 @@ answers one that it has already with success, as long as it is among the last fi
   in the next epoch. To a later batch they mean only that an earlier one is missing.
 * The oldest batch, refused as too large, is replaced by two of half its records, in the next epoch
   (KAFKA-3995). A later one waits until it is the oldest, so that the order stays.
+* In a transaction nothing is sent after a batch that is given up: the transaction is aborted, and all
+  partitions begin at 0 in an epoch that the coordinator gives. The two parts of a batch go on from its
+  number: the broker has stored none that came after it.
 
 No clock and no I/O: times are arguments, in monotonic ms.
 """
@@ -44,7 +47,9 @@ def add_to_sequence(sequence: int, count: int) -> int:
 class PartitionQueue:
     """Batches of one partition: those waiting, then those in flight. Not thread-safe by itself."""
 
-    def __init__(self, tp: TopicPartition, *, idempotent: bool, max_in_flight: int) -> None:
+    def __init__(
+        self, tp: TopicPartition, *, idempotent: bool, max_in_flight: int, transactional: bool = False
+    ) -> None:
         self.tp = tp
         self.waiting: deque[ProducerBatch] = deque()
         """Not numbered yet, oldest first; the last one may still be open."""
@@ -53,9 +58,12 @@ class PartitionQueue:
         self.identity = NO_IDENTITY
         self.next_sequence = 0
         self._idempotent = idempotent
+        self._transactional = transactional
         self._max_in_flight = max_in_flight
         self._begun = not idempotent
         self._gap = False
+        self._gap_at = 0
+        """In a transaction: the number of the oldest batch that is sent anew."""
         self._renumber: list[ProducerBatch] = []
 
     def __bool__(self) -> bool:
@@ -75,7 +83,7 @@ class PartitionQueue:
     def set_identity(self, identity: ProducerIdAndEpoch) -> None:
         """Gives the partition a producer id, whose sequence starts at 0."""
         self.identity, self.next_sequence = identity, 0
-        self._begun = False
+        self._begun = self._gap = False
 
     # -- sending ---------------------------------------------------------------------------------
 
@@ -135,6 +143,8 @@ class PartitionQueue:
         if batch.finished.is_set() or not self.under_way or batch is not self.under_way[0]:
             self.to_retry(batch, error, retry_at_ms)
             return True
+        if self._transactional and not self._gap:
+            return False
         batch.in_flight = False
         batch.last_error = error
         batch.retry_at_ms = retry_at_ms
@@ -151,6 +161,8 @@ class PartitionQueue:
             return
         self.under_way.popleft()
         if self._idempotent:
+            if not self._gap:
+                self._gap_at = batch.base_sequence
             self._renumber += batch.split()
             self._gap = True
             self._close_gap()
@@ -162,7 +174,7 @@ class PartitionQueue:
         batch.in_flight = False
         numbered = batch.base_sequence != NO_SEQUENCE
         self._remove(batch)
-        if self._idempotent and numbered:
+        if self._idempotent and numbered and not self._transactional:
             self._gap = True
         self._close_gap()
 
@@ -204,5 +216,8 @@ class PartitionQueue:
             batch.base_sequence = NO_SEQUENCE
             self.waiting.appendleft(batch)
         self._renumber = []
+        if self._transactional:
+            self.next_sequence = self._gap_at
+            return
         producer_id, epoch = self.identity
         self.set_identity(ProducerIdAndEpoch(producer_id, epoch + 1) if epoch < _MAX_EPOCH else NO_IDENTITY)

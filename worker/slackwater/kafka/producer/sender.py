@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 
 from slackwater.clock import Clock
@@ -14,6 +14,7 @@ from slackwater.kafka.errors import (
     KafkaConnectionError,
     KafkaError,
     SendDeadlineError,
+    TransactionAbortedError,
     UnsupportedVersionError,
     for_code,
 )
@@ -26,6 +27,7 @@ from slackwater.kafka.producer.batch import ProducerBatch, ProducerIdAndEpoch
 from slackwater.kafka.producer.config import ProducerConfig
 from slackwater.kafka.producer.metrics import ProducerMetrics
 from slackwater.kafka.producer.queue import PartitionQueue
+from slackwater.kafka.producer.transactions.states import TransactionStatus
 from slackwater.kafka.protocol.actions import Action, action_for
 from slackwater.kafka.protocol.metadata import Broker
 from slackwater.kafka.structs import TopicPartition
@@ -37,10 +39,14 @@ log = logging.getLogger(__name__)
 
 _LAST_VERSION_BY_NAME = 12
 """Produce names topics by id from the next version on (KIP-516)."""
+_LAST_WITHOUT_ADDING = 11
+"""Produce adds its partitions to the transaction from the next version on (KIP-890)."""
 
-_FATAL = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED})
+_STALE_EPOCH = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED})
+"""Fatal, but of a transactional producer: that asks whether its transaction has only timed out."""
 _TOO_LARGE = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
 _IDLE_S = 30.0
+_ADD_PARTITIONS = "partitions of the transaction"
 _NOT_ANSWERED = ErrorCode.NETWORK_EXCEPTION
 
 
@@ -58,7 +64,13 @@ class Sender:
         clock: Clock,
         rng: random.Random,
         metrics: ProducerMetrics,
+        transaction: TransactionStatus | None = None,
     ) -> None:
+        self._transaction = transaction
+        """``None``: the producer has no transactional id."""
+        self.add_partitions: Callable[[], Awaitable[None]] | None = None
+        """Tells the coordinator of the partitions that are wanted."""
+        self._passed = asyncio.Event()
         self._metrics = metrics
         self._cluster = cluster
         self._accumulator = accumulator
@@ -107,6 +119,7 @@ class Sender:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+            self._passed.set()
 
     def _failed(self, exc: Exception) -> None:
         """Ends the producer for an error that nothing here expects: all futures fail now, in place of those
@@ -118,6 +131,8 @@ class Sender:
         """Sends what can be sent. Returns when to check again unless something happens before."""
         for batch in self._accumulator.expire(now_ms):
             self._metrics.failed(batch)
+            assert batch.error is not None
+            self.transaction_failed(batch.error)
             what, cause = f"sending to {batch.tp}", str(batch.last_error)
             self._cluster.outages.failed(log, what, str(batch.error), logging.WARNING, cause=cause)
         by_node: dict[int, list[PartitionQueue]] = {}
@@ -131,6 +146,7 @@ class Sender:
         for node_id, queues in by_node.items():
             if node_id >= 0:
                 self._send_to(node_id, queues, now_ms)
+        self._passed.set()
         return min(waits, default=None)
 
     def _check(
@@ -153,6 +169,10 @@ class Sender:
             return
         if due > now_ms:
             waits.append(due)
+            return
+        if self._transaction is not None and not self._transaction.takes(queue.tp):
+            if self._transaction.wanted and self.add_partitions is not None:
+                self._start(_ADD_PARTITIONS, self.add_partitions)
             return
         leader = self._cluster.metadata.leader(queue.tp)
         by_node.setdefault(-1 if leader is None else leader, []).append(queue)
@@ -263,6 +283,8 @@ class Sender:
         batches = self._not_late(batches)
         if not batches:
             return
+        if self._transaction is not None:
+            self._transaction.touched = True
         self._metrics.sent(batches)
         request, cap = self._request(batches)
         acks = self._config.required_acks
@@ -294,17 +316,20 @@ class Sender:
 
     def _request(self, batches: list[ProducerBatch]) -> tuple[m.ProduceRequest, int | None]:
         topics: dict[str, m.ProduceRequestTopic] = {}
-        cap: int | None = None
+        adding = self._transaction is not None and self._transaction.adds_partitions
+        cap: int | None = _LAST_WITHOUT_ADDING if adding else None
         for batch in batches:
             name = batch.tp.topic
             topic = topics.get(name)
             if topic is None:
                 topic_id = self._cluster.metadata.topic_id(name)
-                cap = _LAST_VERSION_BY_NAME if topic_id == ZERO_UUID else cap
+                if topic_id == ZERO_UUID and not adding:
+                    cap = _LAST_VERSION_BY_NAME
                 topic = topics[name] = m.ProduceRequestTopic(name=name, topic_id=topic_id)
             partition = m.ProduceRequestPartition(index=batch.tp.partition, records=batch.payload())
             topic.partition_data.append(partition)
         return m.ProduceRequest(
+            transactional_id=self._config.transactional_id,
             acks=self._config.required_acks,
             timeout_ms=self._config.request_timeout_ms,
             topic_data=list(topics.values()),
@@ -362,6 +387,9 @@ class Sender:
             self._succeed(batch, -1, -1)
             return
         error = for_code(code, f"of {_explain(batch, outcome)}", api="Produce")
+        if self._discarding:
+            self._give_up(batch, error)
+            return
         retry_at = self._clock.mono_ms() + self._backoff.delay_ms(batch.attempts)
         with self._accumulator.lock:
             queue = self._accumulator.queues[batch.tp]
@@ -376,7 +404,7 @@ class Sender:
                 if batch.finished.is_set():
                     self._accumulator.done(batch)
                 return
-        if code in _FATAL and self._config.enable_idempotence:
+        if code in _STALE_EPOCH and self._config.enable_idempotence and self._transaction is None:
             self.fail_all(error)
             return
         leader = outcome.current_leader
@@ -393,7 +421,7 @@ class Sender:
 
     def _retry_or_give_up(self, batch: ProducerBatch, error: KafkaError) -> None:
         self._leaders_wanted = self._leaders_wanted or error.invalid_metadata
-        if not error.retriable or batch.attempts > self._config.retries:
+        if not error.retriable or batch.attempts > self._config.retries or self._discarding:
             self._give_up(batch, error)
             return
         self._metrics.sending_again(batch)
@@ -411,6 +439,7 @@ class Sender:
             self._accumulator.done(batch)
         if batch.finish(error=error):
             self._metrics.failed(batch)
+        self.transaction_failed(error)
         self.wake()
 
     def _succeed(self, batch: ProducerBatch, offset: int, log_append_ms: int) -> None:
@@ -425,13 +454,57 @@ class Sender:
         """Fails all records without an outcome; with ``fatal`` also all later ones."""
         if fatal:
             self.fatal = error
+            if self._transaction is not None:
+                self.fatal = self._transaction.die(error)
+        self._fail(error, in_flight=True)
+
+    def _fail(self, error: KafkaError, *, in_flight: bool) -> None:
         with self._accumulator.lock:
             batches = [b for queue in self._accumulator.active() for b in queue.batches()]
+            batches = [b for b in batches if in_flight or not b.in_flight]
             for batch in batches:
                 self._accumulator.queues[batch.tp].given_up(batch)
                 self._accumulator.done(batch)
         for batch in batches:
             batch.finish(error=error)
+        self.wake()
+
+    # -- transactions ------------------------------------------------------------------------------
+
+    @property
+    def _discarding(self) -> bool:
+        """Whether no batch is sent again, because the transaction is to be aborted."""
+        return self._transaction is not None and not self._transaction.sending
+
+    def transaction_failed(self, error: KafkaError) -> None:
+        """The transaction, if there is one, has to be aborted. Nothing more of it is sent."""
+        if self._transaction is None:
+            return
+        self._transaction.renew |= isinstance(error, BrokerError) and error.code in _STALE_EPOCH
+        self._transaction.fail(error)
+        self.discard(TransactionAbortedError(f"the transaction of the record has failed: {error}"))
+
+    def discard(self, error: KafkaError) -> None:
+        """Fails the records of all batches but of those that are in flight."""
+        self._fail(error, in_flight=False)
+
+    def identify(self, identity: ProducerIdAndEpoch) -> None:
+        """Goes on with this id and epoch, from sequence 0. No batch may be there."""
+        self._identity = identity
+        with self._accumulator.lock:
+            for queue in self._accumulator.queues.values():
+                queue.set_identity(identity)
+
+    async def drained(self) -> None:
+        """Waits until every batch has its outcome and nothing of it is under way."""
+        self.wake()
+        while self._busy():
+            self._passed.clear()
+            await self._passed.wait()
+
+    def _busy(self) -> bool:
+        with self._accumulator.lock:
+            return _ADD_PARTITIONS in self._tasks or any(True for _ in self._accumulator.active())
 
 
 def _explain(batch: ProducerBatch, outcome: m.ProduceResponsePartition) -> str:

@@ -36,6 +36,8 @@ class Action(Enum):
     DONE = "take it as done"
     LEARN_EPOCH = "send a heartbeat, which tells the member's epoch, back off, send again"
     NEW_EPOCH = "go on in the producer's next epoch"
+    ABORT = "abort the transaction"
+    ASK_EPOCH = "ask by InitProducerId, with the own id and epoch, whether another producer has taken over"
     OLDER_VERSION = "send again in the highest version that the answer names"
     RECONNECT = "close the connection, back off, connect again"
     REBOOTSTRAP = "forget the brokers, start again from the bootstrap servers"
@@ -86,6 +88,24 @@ _LEADER: _Row = {
     E.UNKNOWN_SERVER_ERROR: Action.REFRESH_METADATA,
     **_fatal(E.TOPIC_AUTHORIZATION_FAILED, E.INVALID_TOPIC_EXCEPTION, E.UNSUPPORTED_VERSION),
 }
+_TRANSACTION: _Row = {
+    E.COORDINATOR_LOAD_IN_PROGRESS: Action.RETRY,
+    E.COORDINATOR_NOT_AVAILABLE: Action.FIND_COORDINATOR,
+    E.NOT_COORDINATOR: Action.FIND_COORDINATOR,
+    E.REQUEST_TIMED_OUT: Action.FIND_COORDINATOR,
+    E.NETWORK_EXCEPTION: Action.FIND_COORDINATOR,
+    # The transaction before is still being ended.
+    E.CONCURRENT_TRANSACTIONS: Action.RETRY,
+    # Also of a producer whose transaction has timed out, and that nobody has displaced.
+    E.INVALID_PRODUCER_EPOCH: Action.ASK_EPOCH,
+    E.PRODUCER_FENCED: Action.ASK_EPOCH,
+    # Nothing is open: it has timed out.
+    E.INVALID_TXN_STATE: Action.ABORT,
+    E.TRANSACTION_ABORTABLE: Action.ABORT,
+    E.UNKNOWN_PRODUCER_ID: Action.ABORT,
+    E.UNKNOWN_SERVER_ERROR: Action.ABORT,
+    **_fatal(E.INVALID_PRODUCER_ID_MAPPING, E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, E.UNSUPPORTED_VERSION),
+}
 _LOGIN: _Row = _fatal(
     E.UNSUPPORTED_SASL_MECHANISM, E.ILLEGAL_SASL_STATE, E.SASL_AUTHENTICATION_FAILED, E.UNKNOWN_SERVER_ERROR
 )
@@ -125,7 +145,13 @@ TABLE: dict[type[Request[Any]], _Row] = {
         E.INVALID_REPLICATION_FACTOR: Action.RETRY,
         E.UNKNOWN_TOPIC_OR_PARTITION: Action.RETRY,
         E.LEADER_NOT_AVAILABLE: Action.RETRY,
-        **_fatal(E.GROUP_AUTHORIZATION_FAILED, E.INVALID_GROUP_ID, E.INVALID_REQUEST, E.UNSUPPORTED_VERSION),
+        **_fatal(
+            E.GROUP_AUTHORIZATION_FAILED,
+            E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+            E.INVALID_GROUP_ID,
+            E.INVALID_REQUEST,
+            E.UNSUPPORTED_VERSION,
+        ),
     },
     m.JoinGroupRequest: {
         **_MEMBER,
@@ -230,8 +256,36 @@ TABLE: dict[type[Request[Any]], _Row] = {
             E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
             E.INVALID_PRODUCER_EPOCH,
             E.PRODUCER_FENCED,
+            E.INVALID_TRANSACTION_TIMEOUT,
         ),
     },
+    m.AddPartitionsToTxnRequest: {
+        **_TRANSACTION,
+        E.UNKNOWN_TOPIC_OR_PARTITION: Action.RETRY,
+        # Of another partition in the request.
+        E.OPERATION_NOT_ATTEMPTED: Action.RETRY,
+        E.TOPIC_AUTHORIZATION_FAILED: Action.ABORT,
+    },
+    m.AddOffsetsToTxnRequest: {**_TRANSACTION, E.GROUP_AUTHORIZATION_FAILED: Action.ABORT},
+    # Whether it is committed is not known then, so its work must not be done again.
+    m.EndTxnRequest: {**_TRANSACTION, E.UNKNOWN_SERVER_ERROR: Action.FATAL},
+    # A broker would commit a transaction without the offsets that it has refused: each refusal aborts.
+    m.TxnOffsetCommitRequest: {
+        **_TRANSACTION,
+        E.UNKNOWN_TOPIC_OR_PARTITION: Action.RETRY,
+        E.ILLEGAL_GENERATION: Action.ABORT,
+        E.UNKNOWN_MEMBER_ID: Action.ABORT,
+        E.STALE_MEMBER_EPOCH: Action.ABORT,
+        E.FENCED_INSTANCE_ID: Action.ABORT,
+        E.REBALANCE_IN_PROGRESS: Action.ABORT,
+        E.GROUP_ID_NOT_FOUND: Action.ABORT,
+        E.GROUP_AUTHORIZATION_FAILED: Action.ABORT,
+        E.TOPIC_AUTHORIZATION_FAILED: Action.ABORT,
+        E.INVALID_GROUP_ID: Action.ABORT,
+        E.OFFSET_METADATA_TOO_LARGE: Action.ABORT,
+        E.INVALID_COMMIT_OFFSET_SIZE: Action.ABORT,
+    },
+    # FATAL is of a batch here; in a transaction, that has to be aborted then.
     m.ProduceRequest: {
         E.UNKNOWN_TOPIC_OR_PARTITION: Action.REFRESH_METADATA,
         E.LEADER_NOT_AVAILABLE: Action.REFRESH_METADATA,
@@ -273,6 +327,9 @@ TABLE: dict[type[Request[Any]], _Row] = {
             E.UNSUPPORTED_FOR_MESSAGE_FORMAT,
             E.POLICY_VIOLATION,
             E.INVALID_PRODUCER_ID_MAPPING,
+            E.INVALID_TXN_STATE,
+            E.TRANSACTION_ABORTABLE,
+            E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
             E.UNKNOWN_SERVER_ERROR,
         ),
     },

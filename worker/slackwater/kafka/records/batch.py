@@ -46,7 +46,7 @@ MAX_OFFSET = (1 << 63) - 1
 
 _COMPRESSION_MASK = 0x07
 _LOG_APPEND_TIME = 0x08
-_TRANSACTIONAL = 0x10
+TRANSACTIONAL = 0x10
 _CONTROL = 0x20
 
 
@@ -90,7 +90,7 @@ class BatchHeader:
 
     @property
     def transactional(self) -> bool:
-        return bool(self.attributes & _TRANSACTIONAL)
+        return bool(self.attributes & TRANSACTIONAL)
 
     @property
     def control(self) -> bool:

@@ -14,6 +14,7 @@ from slackwater.kafka.records.batch import (
     HEADER_BYTES,
     LOG_OVERHEAD_BYTES,
     MAGIC,
+    TRANSACTIONAL,
 )
 from slackwater.kafka.records.columns import decode
 from slackwater.kafka.records.compression import CODECS, compress
@@ -28,21 +29,24 @@ class BatchBuilder:
 
     ``compression`` is a name of :data:`~slackwater.kafka.records.compression.CODECS`. Raises
     :class:`UnsupportedRecordFormatError` for any other. The first record always fits: whether one
-    record is too large is for the producer to say.
+    record is too large is for the producer to say. ``transactional``: the batch belongs to a transaction.
     """
 
     __slots__ = (
-        "_base_timestamp_ms", "_compression", "_max_bytes", "_max_timestamp_ms", "_records", "count",
-        "largest_bytes",
+        "_base_timestamp_ms", "_compression", "_max_bytes", "_max_timestamp_ms", "_records",
+        "_transactional", "count", "largest_bytes",
     )  # fmt: skip
 
-    def __init__(self, compression: str = "none", max_bytes: int = 1 << 20) -> None:
+    def __init__(
+        self, compression: str = "none", max_bytes: int = 1 << 20, *, transactional: bool = False
+    ) -> None:
         if compression not in CODECS:
             raise UnsupportedRecordFormatError(
                 f"compression {compression!r} is not one of {', '.join(CODECS)}"
             )
         self._compression = compression
         self._max_bytes = max_bytes
+        self._transactional = transactional
         self._records = RecordEncoder()
         self._base_timestamp_ms = -1
         self._max_timestamp_ms = -1
@@ -88,7 +92,8 @@ class BatchBuilder:
         body = compress(codec, self._records.getvalue())
         batch = bytearray(HEADER_BYTES + len(body))
         HEADER.pack_into(
-            batch, 0, base_offset, len(batch) - LOG_OVERHEAD_BYTES, -1, MAGIC, 0, codec,
+            batch, 0, base_offset, len(batch) - LOG_OVERHEAD_BYTES, -1, MAGIC, 0,
+            codec | (TRANSACTIONAL if self._transactional else 0),
             self.count - 1, self._base_timestamp_ms, self._max_timestamp_ms,
             producer_id, producer_epoch, base_sequence, self.count,
         )  # fmt: skip
@@ -107,7 +112,7 @@ class BatchBuilder:
         return halves
 
     def _empty(self) -> BatchBuilder:
-        return BatchBuilder(self._compression, self._max_bytes)
+        return BatchBuilder(self._compression, self._max_bytes, transactional=self._transactional)
 
 
 def record_size(

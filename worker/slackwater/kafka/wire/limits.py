@@ -30,6 +30,8 @@ _FIXED_BYTES: dict[type[Request[Any]], int] = {
     m.SaslAuthenticateRequest: 512 * _KIB,
     m.HeartbeatRequest: 64 * _KIB,
     m.InitProducerIdRequest: 64 * _KIB,
+    m.AddOffsetsToTxnRequest: 64 * _KIB,
+    m.EndTxnRequest: 64 * _KIB,
 }
 """Answers that are small in any cluster; one to a login may be as large as a broker takes from clients
 (``sasl.server.max.receive.size``)."""
@@ -74,6 +76,10 @@ CLIENT_THROTTLES_SINCE: dict[type[Request[Any]], int] = {
     m.CreateTopicsRequest: 3,
     m.DeleteTopicsRequest: 2,
     m.InitProducerIdRequest: 1,
+    m.AddPartitionsToTxnRequest: 1,
+    m.AddOffsetsToTxnRequest: 1,
+    m.EndTxnRequest: 1,
+    m.TxnOffsetCommitRequest: 1,
     m.DescribeConfigsRequest: 2,
     m.IncrementalAlterConfigsRequest: 0,
     m.DeleteGroupsRequest: 1,

@@ -17,7 +17,7 @@ NOT_HERE = {"IsolationLevel", "OffsetSpec", "TopicPartitionReplica"}
 OWN_MACHINERY = {
     "Cancelled", "CorrelationIdError", "InvalidReceiveError", "MetadataEmptyBrokerList", "NoError",
     "NodeNotReadyError", "QuotaViolationError", "StaleMetadata", "TooManyInFlightRequests",
-    "TransactionAbortedError", "UnknownBrokerIdError", "UnrecognizedBrokerVersion",
+    "UnknownBrokerIdError", "UnrecognizedBrokerVersion",
 }  # fmt: skip
 """Errors of kafka-python's own insides, which no call of ours can raise."""
 

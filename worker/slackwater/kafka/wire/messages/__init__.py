@@ -11,3 +11,4 @@ from slackwater.kafka.wire.messages.data import *
 from slackwater.kafka.wire.messages.groups import *
 from slackwater.kafka.wire.messages.login import *
 from slackwater.kafka.wire.messages.offsets import *
+from slackwater.kafka.wire.messages.transactions import *
