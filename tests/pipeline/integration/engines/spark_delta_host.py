@@ -78,6 +78,11 @@ def searched(path: str, settings: Mapping[str, Any], rows: Any) -> list[str]:
     return [_error(call) for call in calls]
 
 
+def rewind_keyed(path: str, settings: Mapping[str, Any], starts: Mapping[Any, tuple[str, int]]) -> int:
+    """Rewinds the sink of these settings."""
+    return keyed(path, settings).rewind(starts)
+
+
 def marks_in(path: str, partitions: Sequence[Any]) -> Any:
     return sink(path).marks(partitions)
 

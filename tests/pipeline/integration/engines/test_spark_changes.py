@@ -43,6 +43,9 @@ class RemoteSink:
         in_spark = next(self.batches) % 2 == 1
         self._spark.run(host.put_keyed, self._path, self._settings, *self._batch, in_spark)
 
+    def rewind(self, starts: Mapping[TopicPartition, tuple[str, int]]) -> Any:
+        return self._spark.run(host.rewind_keyed, self._path, self._settings, dict(starts))
+
 
 class TestChanges(ChangesCases):
     spark: SparkProcess
