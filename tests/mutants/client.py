@@ -51,7 +51,7 @@ FAULTS = (
         (f"{_UNIT}/producer/test_producer_sender.py",),
     ),
     Fault(
-        "batch-of-an-aborted-transaction-is-sent-again",
+        "abort-waits-for-batches-that-are-not-sent-again",
         f"{_KAFKA}/producer/sender.py",
         "return self._transaction is not None and not self._transaction.sending",
         "return False",

@@ -19,6 +19,7 @@ from slackwater.kafka.errors import (
     KafkaConfigurationError,
     KafkaError,
     KafkaTimeoutError,
+    NotEnoughReplicasError,
     ProducerFencedError,
     TopicAuthorizationFailedError,
     TransactionAbortedError,
@@ -250,7 +251,7 @@ async def test_an_abort_waits_for_what_is_in_flight_and_sends_it_no_more() -> No
         assert broker.requests("EndTxn") == []
         broker.answers_produce.set()
         await aborting
-        assert sent.exception() is not None
+        assert isinstance(sent.exception(), NotEnoughReplicasError), "it has waited for the delivery timeout"
     assert broker.apis == ["Produce", "EndTxn"]
 
 
