@@ -54,9 +54,9 @@ class SparkCluster:
         try:
             master = self._start("master", "master.Master", "--port", "0")
             master.await_ready(lambda: _STARTED.search(master.output))
-            found = _STARTED.search(master.output)
-            assert found
-            self.master = found[1]
+            started = _STARTED.search(master.output)
+            assert started
+            self.master = started[1]
             for number in range(self._count):
                 name, work = f"worker {number}", str(self._folder / f"work-{number}")
                 self._start(

@@ -30,13 +30,13 @@ def in_database(database: Path, table: str) -> str:
     catalog does."""
     namespace, _, name = table.rpartition(".")
     with sqlite3.connect(database) as connection:
-        found = connection.execute(
+        locations = connection.execute(
             "SELECT metadata_location FROM iceberg_tables WHERE table_namespace = ? AND table_name = ?",
             (namespace, name),
         ).fetchall()
     connection.close()
-    assert len(found) == 1, f"{table} is there once: {found}"
-    return str(found[0][0])
+    assert len(locations) == 1, f"{table} is there once: {locations}"
+    return str(locations[0][0])
 
 
 @dataclass

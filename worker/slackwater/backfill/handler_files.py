@@ -55,21 +55,23 @@ def handler_files(handler: str, path: Sequence[str]) -> HandlerFiles:
     ``path``: folders from which it is imported. What is in none of them must be installed there. Raises
     ConfigError where it is too much.
     """
-    found: dict[str, Path] = {}
+    places: dict[str, Path] = {}
     contents: dict[str, bytes] = {}
+    read_bytes = 0
     names = [handler.partition(":")[0].partition(".")[0]]
     while names:
         name = names.pop()
-        place = _place(name, path) if name not in found and name != _INSTALLED_THERE else None
+        place = _place(name, path) if name not in places and name != _INSTALLED_THERE else None
         if place is None:
             continue
-        found[name] = place
+        places[name] = place
         for file in _files(place):
             inner = str(file.relative_to(place.parent))
-            contents[inner] = _read(file, sum(map(len, contents.values())))
+            contents[inner] = _read(file, read_bytes)
+            read_bytes += len(contents[inner])
             if file.suffix == ".py":
                 names += _imported(contents[inner])
-    return HandlerFiles(tuple(sorted(found)), dict(sorted(contents.items())))
+    return HandlerFiles(tuple(sorted(places)), dict(sorted(contents.items())))
 
 
 def _place(name: str, path: Sequence[str]) -> Path | None:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -48,8 +49,8 @@ def producer(broker: KafkaCluster) -> Iterator[KafkaProducer]:
 
 
 def committed(broker: KafkaCluster, topic: str) -> list[bytes]:
-    seen = seen_by_librdkafka(broker.bootstrap, topic)
-    return sorted(value for records in seen.values() for _, value in records)
+    by_partition = seen_by_librdkafka(broker.bootstrap, topic)
+    return sorted(value for records in by_partition.values() for _, value in records)
 
 
 def test_a_reader_sees_exactly_what_is_committed(broker: KafkaCluster, producer: KafkaProducer) -> None:
@@ -69,14 +70,23 @@ def test_a_reader_sees_exactly_what_is_committed(broker: KafkaCluster, producer:
     assert committed(broker, topic) == sorted(wanted)
 
 
+@contextmanager
+def member_with_records(
+    broker: KafkaCluster, protocol: str
+) -> Iterator[tuple[KafkaConsumer, TopicPartition]]:
+    """A member of a new group that has read its one partition's ten records."""
+    source = make_topic(broker.bootstrap, 1, 10)
+    with KafkaConsumer(source, **options(broker.bootstrap, unique("g"), group_protocol=protocol)) as consumer:
+        drain(consumer, 10)
+        yield consumer, TopicPartition(source, 0)
+
+
 @PROTOCOLS
 def test_offsets_are_committed_with_the_records(
     broker: KafkaCluster, producer: KafkaProducer, protocol: str
 ) -> None:
-    source, target = make_topic(broker.bootstrap, 1, 10), make_topic(broker.bootstrap, PARTITIONS)
-    tp = TopicPartition(source, 0)
-    with KafkaConsumer(source, **options(broker.bootstrap, unique("g"), group_protocol=protocol)) as consumer:
-        drain(consumer, 10)
+    target = make_topic(broker.bootstrap, PARTITIONS)
+    with member_with_records(broker, protocol) as (consumer, tp):
         with producer.transaction():
             producer.send(target, b"x")
             producer.send_offsets_to_transaction({tp: OffsetAndMetadata(5)}, consumer.group_metadata())
@@ -91,10 +101,8 @@ def test_offsets_are_committed_with_the_records(
 def test_offsets_of_an_old_generation_are_never_committed(
     broker: KafkaCluster, producer: KafkaProducer, protocol: str
 ) -> None:
-    source, target = make_topic(broker.bootstrap, 1, 10), make_topic(broker.bootstrap, PARTITIONS)
-    tp = TopicPartition(source, 0)
-    with KafkaConsumer(source, **options(broker.bootstrap, unique("g"), group_protocol=protocol)) as consumer:
-        drain(consumer, 10)
+    target = make_topic(broker.bootstrap, PARTITIONS)
+    with member_with_records(broker, protocol) as (consumer, tp):
         stale = consumer.group_metadata()._replace(generation_id=99)
         producer.begin_transaction()
         producer.send(target, b"x")

@@ -63,9 +63,9 @@ def test_a_file_that_is_no_python_is_sent_as_it_is(tmp_path: Path) -> None:
 def test_python_imports_from_the_archive_also_a_package_without_init(tmp_path: Path) -> None:
     write(tmp_path, {"orders/deep/transform.py": "x = 1"})
     archive = handler_files("orders.deep.transform:f", [str(tmp_path)]).archive(tmp_path)
-    found = zipimport.zipimporter(str(archive)).find_spec("orders")
-    assert found is not None
-    assert list(found.submodule_search_locations or ()) == [f"{archive}/orders"]
+    package = zipimport.zipimporter(str(archive)).find_spec("orders")
+    assert package is not None
+    assert list(package.submodule_search_locations or ()) == [f"{archive}/orders"]
     assert zipimport.zipimporter(f"{archive}/orders/deep").find_spec("transform") is not None
 
 
